@@ -24,7 +24,7 @@ mod validate;
 mod value;
 
 pub use collator::Collator;
-pub use column::{BadColumn, COLUMN_SUBTYPE, decode_column};
+pub use column::{BadColumn, COLUMN_SUBTYPE, Scalars, decode_column, encode_column};
 pub use compare::{
     canonical_type, compare, compare_documents, compare_documents_with, compare_with, identical,
 };

@@ -13,10 +13,14 @@
 //! The bytes come from anywhere, so everything is checked and what comes out is bounded.
 
 mod blocks;
+mod encode;
+mod scalars;
 mod stream;
 
 use std::fmt;
 
+pub use self::encode::encode_column;
+pub use self::scalars::Scalars;
 use self::stream::Stream;
 use crate::{Document, ElementType, RawDocument, RawValue, Value, Writer};
 
@@ -130,17 +134,8 @@ impl<'a> Reader<'a> {
             }
             1..0x20 | 0x7F | 0xFF => Control::Value(self.value()?),
             0x80..0xE0 => {
-                self.take(1)?;
-                let scale = match control >> 4 {
-                    0x9 => Some(1.0),
-                    0xA => Some(10.0),
-                    0xB => Some(100.0),
-                    0xC => Some(10_000.0),
-                    0xD => Some(100_000_000.0),
-                    _ => None,
-                };
-                let count = usize::from(control & 0xF) + 1;
-                Control::Blocks { scale, blocks: self.take(8 * count)? }
+                let (scale, blocks) = self.blocks()?;
+                Control::Blocks { scale, blocks }
             }
             0xF0..=0xF2 => {
                 self.take(1)?;
@@ -152,6 +147,21 @@ impl<'a> Reader<'a> {
             }
             _ => return Err(UNKNOWN),
         })
+    }
+
+    /// The blocks behind a control byte that says so, and the scale of doubles in them.
+    fn blocks(&mut self) -> Result<(Option<f64>, &'a [u8]), BadColumn> {
+        let control = self.take(1)?[0];
+        let scale = match control >> 4 {
+            0x9 => Some(1.0),
+            0xA => Some(10.0),
+            0xB => Some(100.0),
+            0xC => Some(10_000.0),
+            0xD => Some(100_000_000.0),
+            _ => None,
+        };
+        let count = usize::from(control & 0xF) + 1;
+        Ok((scale, self.take(8 * count)?))
     }
 
     /// A value as an element without a name.

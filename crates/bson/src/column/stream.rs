@@ -6,10 +6,10 @@
 
 use super::blocks::Blocks;
 use super::{BadColumn, Control};
-use crate::{Decimal128, ObjectId, Timestamp, Value};
+use crate::{Decimal128, ObjectId, RawValue, Timestamp, Value};
 
 /// The longest text or binary that has differences.
-const BYTES_MAX: usize = 16;
+pub(super) const BYTES_MAX: usize = 16;
 
 pub(super) struct Stream<'a> {
     value: Value,
@@ -26,7 +26,7 @@ pub(super) struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// Behind a value, which is not given itself.
     pub fn new(value: Value) -> Stream<'a> {
-        let number = number_of(&value);
+        let number = number_of(value.as_raw());
         Stream { value, is_new: false, number, difference: 0, scale: None, blocks: Blocks::none() }
     }
 
@@ -41,10 +41,7 @@ impl<'a> Stream<'a> {
                 self.blocks.extend(blocks);
                 self.scale = scale;
                 if let Value::Double(value) = self.value {
-                    self.number = match scale {
-                        Some(scale) => (value * scale).round() as i64 as u128,
-                        None => value.to_bits().into(),
-                    };
+                    self.number = number_of_double(value, scale).into();
                 }
                 Ok(())
             }
@@ -96,12 +93,7 @@ impl<'a> Stream<'a> {
                     _ => return None,
                 }
             }
-            Value::Double(value) => {
-                *value = match self.scale {
-                    Some(scale) => low as f64 / scale,
-                    None => f64::from_bits(low as u64),
-                }
-            }
+            Value::Double(value) => *value = double_of(low as u64, self.scale),
             Value::ObjectId(value) => *value = with_number(*value, low as u64),
             Value::Decimal128(value) => *value = Decimal128::from_bytes(number.to_le_bytes()),
             Value::String(text) | Value::JavaScript(text) => {
@@ -120,7 +112,7 @@ impl<'a> Stream<'a> {
 }
 
 /// The number that stands for a value; zero for those that can only be repeated. That of a double depends on the scale.
-fn number_of(value: &Value) -> u128 {
+pub(super) fn number_of(value: RawValue<'_>) -> u128 {
     let padded = |bytes: &[u8]| {
         let mut padded = [0; BYTES_MAX];
         padded
@@ -129,29 +121,45 @@ fn number_of(value: &Value) -> u128 {
             .map_or([0; BYTES_MAX], |()| padded)
     };
     match value {
-        Value::Int32(value) => *value as u128,
-        Value::Int64(value) | Value::DateTime(value) => *value as u128,
-        Value::Timestamp(value) => u128::from(value.to_bits()),
-        Value::Bool(value) => u128::from(*value),
-        Value::ObjectId(id) => {
+        RawValue::Int32(value) => value as u128,
+        RawValue::Int64(value) | RawValue::DateTime(value) => value as u128,
+        RawValue::Timestamp(value) => u128::from(value.to_bits()),
+        RawValue::Bool(value) => u128::from(value),
+        RawValue::ObjectId(id) => {
             let id = id.to_bytes();
             let bytes = ID_BYTES.map(|at| id[at]);
             u128::from_le_bytes(padded(&bytes))
         }
-        Value::Decimal128(value) => u128::from_le_bytes(value.to_bytes()),
+        RawValue::Decimal128(value) => u128::from_le_bytes(value.to_bytes()),
         // Texts with a common beginning are close to each other: the first byte counts most.
-        Value::String(text) | Value::JavaScript(text) if text.len() <= BYTES_MAX => {
+        RawValue::String(text) | RawValue::JavaScript(text) if text.len() <= BYTES_MAX => {
             text.bytes().fold(0, |number, byte| number << 8 | u128::from(byte))
         }
-        Value::Binary { bytes, .. } => u128::from_le_bytes(padded(bytes)),
+        RawValue::Binary { bytes, .. } => u128::from_le_bytes(padded(bytes)),
         _ => 0,
     }
 }
 
-/// The bytes of an object id that change from one to the next, its time and its counter, from the one that counts least.
-const ID_BYTES: [usize; 7] = [11, 3, 10, 2, 9, 1, 0];
+/// The number that stands for a double: that of its bits, or the nearest to it times a scale.
+pub(super) fn number_of_double(value: f64, scale: Option<f64>) -> u64 {
+    match scale {
+        Some(scale) => (value * scale).round() as i64 as u64,
+        None => value.to_bits(),
+    }
+}
 
-fn with_number(id: ObjectId, number: u64) -> ObjectId {
+#[inline]
+pub(super) fn double_of(number: u64, scale: Option<f64>) -> f64 {
+    match scale {
+        Some(scale) => number as i64 as f64 / scale,
+        None => f64::from_bits(number),
+    }
+}
+
+/// The bytes of an object id that change from one to the next, its time and its counter, from the one that counts least.
+pub(super) const ID_BYTES: [usize; 7] = [11, 3, 10, 2, 9, 1, 0];
+
+pub(super) fn with_number(id: ObjectId, number: u64) -> ObjectId {
     let mut bytes = id.to_bytes();
     for (at, byte) in ID_BYTES.into_iter().zip(number.to_le_bytes()) {
         bytes[at] = byte;

@@ -346,7 +346,7 @@ impl Step for UnpackBucket {
             self.unpacked += 1;
             let walk = if by_fields { self.stage.walk(&opened) } else { None };
             let Some(mut walk) = walk else {
-                show_documents(self.stage.rows_of(opened), &mut written, viewer, context)?;
+                show_documents(self.stage.rows_of(opened)?, &mut written, viewer, context)?;
                 continue;
             };
             interrupt::copied(opened.bytes())?;

@@ -117,11 +117,11 @@ impl UnpackBucket {
 
     /// The measurements of a bucket; none where its bounds exclude that one of them is asked for.
     pub fn rows(&self, bucket: RawDocument<'_>) -> Result<Option<Rows>> {
-        Ok(self.open(bucket)?.map(|opened| self.rows_of(opened)))
+        self.open(bucket)?.map(|opened| self.rows_of(opened)).transpose()
     }
 
     /// The same of a bucket that was opened.
-    pub fn rows_of(&self, opened: Opened<'_>) -> Rows {
+    pub fn rows_of(&self, opened: Opened<'_>) -> Result<Rows> {
         opened.into_rows(&self.time_field, self.meta_field.as_deref(), self.wanted.as_deref())
     }
 

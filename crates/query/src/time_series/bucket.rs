@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use kilim_bson::{
-    ArrayBuilder, Collator, Document, ElementType, ObjectId, RawDocument, RawValue, Value, Writer, identical,
-    parse_index,
+    ArrayBuilder, COLUMN_SUBTYPE, Collator, Document, ElementType, ObjectId, RawDocument, RawValue, Value,
+    Writer, decode_column, encode_column, identical, parse_index,
 };
 
 use super::bounds::Bounds;
-use super::column::{VERSION, columns_of as stored_columns};
+use super::column::{COMPRESSED_VERSION, VERSION, columns_of as stored_columns};
 use super::{META, Rows, TimeSeries};
 
 /// More measurements do not go into a bucket, as on MongoDB.
@@ -346,12 +346,45 @@ impl Bucket {
         self.count == 0
     }
 
-    /// As it is stored.
+    /// As it is stored while it takes further measurements.
     pub fn into_document(self) -> Document {
+        let mut out = self.written_up_to_data(VERSION);
+        out.open_document("data");
+        for column in self.columns {
+            out.append(&column.name, RawValue::Document(column.values.finish().as_raw()));
+        }
+        out.close();
+        out.finish()
+    }
+
+    /// As it is stored when it takes no further measurements: compressed, its measurements in the order of their time.
+    pub fn into_closed_document(mut self, series: &TimeSeries) -> Document {
+        let mut columns: Vec<(Box<str>, Document)> =
+            self.columns.iter_mut().map(|column| (column.name.clone(), column.take_values())).collect();
+        let is_in_order = sort_by_time(&mut columns, &series.time_field, self.count);
+        let compressed: Option<Vec<Vec<u8>>> =
+            columns.iter().map(|(_, values)| compressed(values.as_raw(), self.count)).collect();
+        let compressed = compressed.filter(|_| is_in_order);
+        let mut out =
+            self.written_up_to_data(if compressed.is_some() { COMPRESSED_VERSION } else { VERSION });
+        out.open_document("data");
+        for (at, (name, values)) in columns.iter().enumerate() {
+            let column = match &compressed {
+                Some(compressed) => RawValue::Binary { subtype: COLUMN_SUBTYPE, bytes: &compressed[at] },
+                None => RawValue::Document(values.as_raw()),
+            };
+            out.append(name, column);
+        }
+        out.close();
+        out.finish()
+    }
+
+    /// Its name, its bounds and its meta.
+    fn written_up_to_data(&self, version: i32) -> Writer {
         let mut out = Writer::with_capacity(self.bytes + self.bytes / 4 + 256);
         out.append("_id", RawValue::ObjectId(self.id));
         out.open_document("control");
-        out.append("version", RawValue::Int32(VERSION));
+        out.append("version", RawValue::Int32(version));
         for (name, bound) in [("min", bound_min as fn(&Bounds) -> RawValue<'_>), ("max", bound_max)] {
             out.open_document(name);
             for column in self.columns.iter().filter(|column| !column.name.is_empty()) {
@@ -359,16 +392,14 @@ impl Bucket {
             }
             out.close();
         }
+        if version != VERSION {
+            out.append("count", RawValue::Int32(self.count as i32));
+        }
         out.close();
         if let Some(meta) = &self.meta {
             out.append(META, meta.as_raw());
         }
-        out.open_document("data");
-        for column in self.columns {
-            out.append(&column.name, RawValue::Document(column.values.finish().as_raw()));
-        }
-        out.close();
-        out.finish()
+        out
     }
 
     /// Which column a field has. Measurements mostly have their fields in the same order, so it is first looked for at
@@ -380,6 +411,52 @@ impl Bucket {
             false => self.columns.iter().position(is_there),
         }
     }
+}
+
+impl Column {
+    /// Its values, which it has no longer.
+    fn take_values(&mut self) -> Document {
+        std::mem::replace(&mut self.values, Writer::new()).finish()
+    }
+}
+
+/// The values of a column of so many measurements, compressed. None where they would not come back byte for byte: nothing takes
+/// the place of measurements that does not give them back so.
+fn compressed(values: RawDocument<'_>, count: usize) -> Option<Vec<u8>> {
+    let bytes = encode_column(values, count)?;
+    let again = decode_column(&bytes, values.as_bytes().len().max(count)).ok()?;
+    (again.as_bytes() == values.as_bytes()).then_some(bytes)
+}
+
+/// Brings the measurements of columns into the order of their time; those of one time stay as they were. False where some
+/// measurement has no time, so that all stay as they are.
+fn sort_by_time(columns: &mut [(Box<str>, Document)], time_field: &str, count: usize) -> bool {
+    let Some((_, times)) = columns.iter().find(|(name, _)| **name == *time_field) else { return false };
+    let date = |(at, (name, value)): (usize, (&str, RawValue<'_>))| match value {
+        RawValue::DateTime(millis) if parse_index(name) == Some(at) => Some((millis, at)),
+        _ => None,
+    };
+    let order: Option<Vec<(i64, usize)>> = times.iter().enumerate().map(date).collect();
+    let Some(mut order) = order.filter(|order| order.len() == count) else { return false };
+    if order.is_sorted() {
+        return true;
+    }
+    order.sort_unstable();
+    let sorted = |(_, values): &(Box<str>, Document)| {
+        let mut by_number = vec![None; count];
+        let mut elements = values.as_raw().iter();
+        while let Some(element) = elements.next_element() {
+            *by_number.get_mut(parse_index(element.name)?)? = Some(element);
+        }
+        let mut sorted = Writer::with_capacity(values.as_bytes().len());
+        for (now, (_, before)) in order.iter().enumerate() {
+            by_number[*before].iter().for_each(|element| sorted.append_renumbered(now, element));
+        }
+        Some(sorted.finish())
+    };
+    let Some(sorted) = columns.iter().map(sorted).collect::<Option<Vec<Document>>>() else { return false };
+    columns.iter_mut().zip(sorted).for_each(|((_, values), sorted)| *values = sorted);
+    true
 }
 
 /// How many measurements a bucket has, by its column of times.
@@ -486,6 +563,27 @@ mod tests {
             "of a name that is there twice, the first counts"
         );
         assert_eq!(column("f100"), doc! {"0": 1, "1": 2});
+    }
+
+    #[test]
+    fn columns_are_sorted_by_time_together() {
+        let date = Value::DateTime;
+        let mut columns: Vec<(Box<str>, Document)> = vec![
+            ("t".into(), doc! {"0": date(30), "1": date(10), "2": date(10), "3": date(20)}),
+            ("v".into(), doc! {"0": "thirty", "2": "second", "3": "twenty"}),
+        ];
+        assert!(sort_by_time(&mut columns, "t", 4));
+        assert_eq!(columns[0].1, doc! {"0": date(10), "1": date(10), "2": date(20), "3": date(30)});
+        assert_eq!(columns[1].1, doc! {"1": "second", "2": "twenty", "3": "thirty"});
+        let before = columns.clone();
+        assert!(sort_by_time(&mut columns, "t", 4));
+        assert!(!sort_by_time(&mut columns, "t", 5), "one has no time");
+        assert!(!sort_by_time(&mut columns, "v", 4));
+        let odd = vec![("t".into(), doc! {"0": date(2), "1": date(1)}), ("v".into(), doc! {"7": 1})];
+        let mut left: Vec<(Box<str>, Document)> = odd.clone();
+        assert!(!sort_by_time(&mut left, "t", 2));
+        assert_eq!(left, odd);
+        assert_eq!(columns, before);
     }
 
     #[test]

